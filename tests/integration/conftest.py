@@ -64,8 +64,8 @@ def facts(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(columns=list(TIME_COLUMNS)).sort_values(["arm", "probe_id"]).reset_index(drop=True)
 
 
-def refused(work: Callable[[], object], *words: str) -> None:
-    """A sentence for the user that says all of these."""
+def refused_with(work: Callable[[], object], *words: str) -> None:
+    """A sentence for the user that says all of these, which the test makes up of what it has drawn or changed."""
     with pytest.raises(SightlineError) as caught:
         work()
     for word in words:

@@ -25,8 +25,7 @@ from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
 from tests.changed_run import edited
 from tests.command_line import sightline
-from tests.integration.conftest import command, facts
-from tests.integration.conftest import refused as refused_with
+from tests.integration.conftest import command, facts, refused_with
 from tests.refusals import Refused
 from tests.unit.boxes.test_sources import Sweeping
 from tests.warm_python import run_python

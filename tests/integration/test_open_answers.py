@@ -14,7 +14,8 @@ from sightline.commands.run import print_summary
 from sightline.gate.decisions import run_gate
 from sightline.probes import ProbeSet, write_probes
 from sightline.rows.source import read_source
-from tests.integration.conftest import facts, make_config, refused
+from tests.integration.conftest import facts, make_config, refused_with
+from tests.refusals import Refused
 
 Audited = Callable[..., Run]
 ARMS = ["full", "target:0.4", "target_grid:0.4:score=focus", "fastv:0.5"]
@@ -110,13 +111,13 @@ def test_verification_asks_about_answer_and_decoy_which_ranking_compares(
 
 @pytest.mark.usefixtures("no_weights")
 def test_questions_that_a_scorer_cannot_judge_are_refused_before_a_model_is_loaded(
-    audited: Audited, questions: list[Probe]
+    audited: Audited, questions: list[Probe], refused: Refused
 ) -> None:
     open_one = "'open-0' is an open question, which --scorer yes_no cannot judge"
-    refused(lambda: audited(questions, ["full"], scorer="yes_no"), open_one)
+    refused_with(lambda: audited(questions, ["full"], scorer="yes_no"), open_one)
     bare = [replace(probe, decoy="") for probe in questions]
     words = "'open-0' has no decoy, which --scorer candidate_ranking compares"
-    refused(lambda: audited(bare, ["full"], scorer="candidate_ranking"), words)
+    refused(words, audited, bare, ["full"], scorer="candidate_ranking")
 
 
 def test_the_protocols_prompt_is_asked_and_spans_are_the_questions(data: Path) -> None:
@@ -137,7 +138,7 @@ def test_the_protocols_prompt_is_asked_and_spans_are_the_questions(data: Path) -
 
 
 def test_an_answer_that_is_cut_off_at_its_longest_is_marked_and_counted(
-    audited: Audited, questions: list[Probe], capsys: pytest.CaptureFixture[str]
+    audited: Audited, questions: list[Probe], capsys: pytest.CaptureFixture[str], refused: Refused
 ) -> None:
     """A tiny model says no stop token in three tokens; 32 is the usual limit and part of what a folder fixes."""
     run = audited(questions, ["full", "target:0.4"], longest_answer=3)
@@ -152,7 +153,7 @@ def test_an_answer_that_is_cut_off_at_its_longest_is_marked_and_counted(
     _, notes = run_gate(run.path, ["accuracy(full) > 0"])
     assert any(words in note for note in notes)
     again = {"folder": run.path.parent, "longest_answer": 4}
-    refused(lambda: audited(questions, ["full"], **again), "longest_answer 3, this command has 4")
+    refused("longest_answer 3, this command has 4", audited, questions, ["full"], **again)
 
 
 def test_a_target_that_is_not_in_the_question_is_marked_and_counted(

@@ -16,7 +16,7 @@ from sightline.selectors.masks import Masks
 from sightline.store.folder import RunFolder
 from sightline.store.shard_files import unpack_cells
 from tests.command_line import sightline
-from tests.integration.conftest import MODELS, refused
+from tests.integration.conftest import MODELS, refused_with
 
 
 def write(path: Path, probes: Path, kept: list[int]) -> None:
@@ -32,7 +32,7 @@ def test_rows_of_a_replay_belong_to_the_content_of_its_file(config: Any, mini_pr
         return config("llava", arms=list(arms), limit=2, shard_images=1)
 
     write(masks, mini_probes, [0, 100_000])
-    refused(lambda: audit(settings(arm)), "lists token 100000")
+    refused_with(lambda: audit(settings(arm)), "lists token 100000")
     write(masks, mini_probes, [0, 3])  # mended, while no row was made from the old one
     run = audit(settings(arm))
     first = run.frame()
@@ -42,9 +42,9 @@ def test_rows_of_a_replay_belong_to_the_content_of_its_file(config: Any, mini_pr
     assert first["keep_requested"].isna().all()
     assert list(run.manifest["inputs"]) == [arm]
     write(masks, mini_probes, [5])
-    refused(lambda: audit(settings(arm)), f"holds rows of {arm}", "made from other content of its file")
+    refused_with(lambda: audit(settings(arm)), f"holds rows of {arm}", "made from other content of its file")
     RunFolder(run.path).rows_file(arm, 1).unlink()
-    refused(lambda: audit(settings("full")), "made from other content")  # an unfinished arm of an earlier command
+    refused_with(lambda: audit(settings("full")), "made from other content")  # an unfinished arm of an earlier command
     write(masks, mini_probes, [0, 3])
     again = audit(settings(arm, "full")).frame()
     assert again[again["arm"] == arm]["kept_mask"].tolist() == first["kept_mask"].tolist()
@@ -61,7 +61,7 @@ def test_a_probe_without_a_line_is_named_before_a_model_is_loaded(
     write(masks, mini_probes, [0, 3])
     masks.write_text(masks.read_text().splitlines()[0] + "\n")
     settings = config("llava", arms=[f"masks:file={masks}"], limit=2)
-    refused(lambda: audit(settings), "has no mask for probe", "(and 2 more)")
+    refused_with(lambda: audit(settings), "has no mask for probe", "(and 2 more)")
 
 
 def export(run: Any, arm: str, out: Path, *options: object) -> Any:
@@ -98,13 +98,13 @@ def test_masks_of_another_model_are_refused_with_both_counts(config: Any, tmp_pa
     export(run, "center:0.3", file)
     made = int(run.frame()["n_tokens"].iloc[0])
     other = config("llava", arms=[f"masks:file={file}"], limit=1, out=tmp_path / "other")
-    refused(lambda: audit(other), f"{file}:1 was made for {made} tokens, this model makes ")
+    refused_with(lambda: audit(other), f"{file}:1 was made for {made} tokens, this model makes ")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in lines:
         line["layout"] = [[1, made]]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     third = config("qwen3vl", arms=[f"masks:file={file}"], limit=1, out=tmp_path / "third")
-    refused(lambda: audit(third), f"was made for a layout of 1 x {made}, this model makes ")
+    refused_with(lambda: audit(third), f"was made for a layout of 1 x {made}, this model makes ")
 
 
 @pytest.mark.parametrize(("model", "arm"), [
@@ -121,7 +121,7 @@ def test_exported_masks_and_merges_computed_again_replay_bit_for_bit(
     if arm.startswith("target"):
         export(run, arm, file)
     else:
-        refused(partial(export, run, arm, file), "--model and --images")
+        refused_with(partial(export, run, arm, file), "--model and --images")
         export(run, arm, file, "--model", settings.model, "--images", settings.images)
         with gzip.open(file, "rt") as lines:
             assert "kept_indices" not in json.loads(next(lines))
@@ -137,7 +137,7 @@ def test_what_cannot_be_exported_is_said(
     run = audit(settings)
     out, words = tmp_path / "m", ("--model", data / "tiny" / "qwen3vl", "--images", data)
     other = "holds a run of llava (llava), this command has qwen3vl (qwen3_vl)"
-    refused(partial(export, run, "tome:0.5", out, *words), other)
+    refused_with(partial(export, run, "tome:0.5", out, *words), other)
     plain = mask_export._selections
 
     def moved(*arguments: Any) -> list[Selection]:
@@ -145,10 +145,10 @@ def test_what_cannot_be_exported_is_said(
 
     monkeypatch.setattr(mask_export, "_selections", moved)
     words = ("--model", settings.model, "--images", settings.images)
-    refused(partial(export, run, "tome:0.5", out, *words), "chooses other tokens now")
+    refused_with(partial(export, run, "tome:0.5", out, *words), "chooses other tokens now")
     assert not out.exists()
-    refused(partial(export, run, "fastv:0.5", out), "prunes between language layers")
-    refused(partial(export, run, "grid:0.3", out), "has no arm 'grid:0.3'; it has tome:0.5, fastv:0.5")
+    refused_with(partial(export, run, "fastv:0.5", out), "prunes between language layers")
+    refused_with(partial(export, run, "grid:0.3", out), "has no arm 'grid:0.3'; it has tome:0.5, fastv:0.5")
 
 
 @pytest.mark.parametrize(("content", "words"), [
@@ -165,15 +165,15 @@ def test_what_cannot_be_exported_is_said(
 def test_an_odd_mask_file_is_one_line(tmp_path: Path, content: bytes, words: str) -> None:
     file = tmp_path / ("m.jsonl.gz" if content.startswith(b"\x1f") else "m.jsonl")
     file.write_bytes(content)
-    refused(lambda: Masks(str(file)).check_probes(["a"]), words)
+    refused_with(lambda: Masks(str(file)).check_probes(["a"]), words)
 
 
 def test_paths_that_no_file_can_have_and_groups_beyond_the_image_are_one_line(tmp_path: Path) -> None:
     for name in ("a\0b.jsonl", "x" * 5000, "."):
-        refused(Masks(name).digest)
-        refused(partial(Masks(name).check_probes, ["a"]))
+        refused_with(Masks(name).digest)
+        refused_with(partial(Masks(name).check_probes, ["a"]))
     file = tmp_path / "m.jsonl"
     file.write_text('{"id": "a", "groups": [[3, [3, 4], [0.5, 0.5]]]}\n')
     assert Masks(str(file)).indices("a", 5) == (3,)
     assert Masks(str(file)).indices("a", 4) == (3,), "source N is the class token"
-    refused(lambda: Masks(str(file)).indices("a", 3), "the masks were made for another model")
+    refused_with(lambda: Masks(str(file)).indices("a", 3), "the masks were made for another model")

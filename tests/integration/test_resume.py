@@ -19,8 +19,7 @@ from sightline.rows.source import read_source
 from sightline.store.folder import RunFolder
 from sightline.store.verify import verify_folder
 from tests.changed_run import edited
-from tests.integration import conftest
-from tests.integration.conftest import MODELS, TEN_ARMS, killed_and_resumed, make_config
+from tests.integration.conftest import MODELS, TEN_ARMS, killed_and_resumed, make_config, refused_with
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -130,14 +129,14 @@ def goes_on(settings: AuditConfig) -> None:
     assert audit(settings).missing == 0
 
 
-def refused(settings: AuditConfig, *words: str) -> None:
+def audit_refused(settings: AuditConfig, *words: str) -> None:
     """The audit is refused with these words, and no row is written."""
 
     def rows() -> dict[Path, bytes]:
         return {file: file.read_bytes() for file in settings.out.glob("rows/*/*.parquet")}
 
     before = rows()
-    conftest.refused(lambda: audit(settings), *words)
+    refused_with(lambda: audit(settings), *words)
     assert rows() == before
 
 
@@ -152,7 +151,7 @@ def test_an_image_that_changed_before_the_run_was_gone_on_with_is_refused_by_nam
     that the run has no record of yet."""
     images = Path(shutil.copytree(begun.images, tmp_path / "elsewhere")) if moved else begun.images
     settings = begun.model_copy(update={"arms": [arm], "images": images})
-    refused(settings, str(invert_image_of(settings, shard)), "--out")
+    audit_refused(settings, str(invert_image_of(settings, shard)), "--out")
 
 
 def test_an_image_that_no_row_was_made_from_may_change(begun: AuditConfig) -> None:
@@ -183,12 +182,12 @@ def test_a_checkpoint_file_that_changed_or_came_is_refused_by_name_unless_accept
     else:
         file.parent.mkdir(exist_ok=True)
         file.write_text("{}", encoding="utf-8")
-    refused(finished.model_copy(update={"arms": ["full", "random:0.3"]}), name, "the checkpoint", "--out")
-    refused(finished, name, "the checkpoint", "--accept-change")
+    audit_refused(finished.model_copy(update={"arms": ["full", "random:0.3"]}), name, "the checkpoint", "--out")
+    audit_refused(finished, name, "the checkpoint", "--accept-change")
     if "/" in name:  # a file in a sub-folder is one like the others
         goes_on(finished.model_copy(update={"accept_change": True}))
         touch_up(file)
-        refused(finished.model_copy(update={"arms": ["random:0.3"]}), name)
+        audit_refused(finished.model_copy(update={"arms": ["random:0.3"]}), name)
 
 
 def test_a_clip_checkpoint_is_settled_by_the_first_command_that_names_one(finished: AuditConfig, clip: Path) -> None:
@@ -197,11 +196,11 @@ def test_a_clip_checkpoint_is_settled_by_the_first_command_that_names_one(finish
         goes_on(settings)
     plain = (clip / "tokenizer_config.json").read_text(encoding="utf-8")
     touch_up(clip / "tokenizer_config.json")
-    refused(clipped, "tokenizer_config.json", "the CLIP checkpoint")
+    audit_refused(clipped, "tokenizer_config.json", "the CLIP checkpoint")
     (clip / "tokenizer_config.json").write_text(plain, encoding="utf-8")
     weights = load_file(clip / "model.safetensors")
     save_file({name: 2 * tensor for name, tensor in weights.items()}, clip / "model.safetensors", {"format": "pt"})
-    refused(clipped.model_copy(update={"arms": ["cdpruner:0.5"]}), "model.safetensors", "the CLIP checkpoint")
+    audit_refused(clipped.model_copy(update={"arms": ["cdpruner:0.5"]}), "model.safetensors", "the CLIP checkpoint")
 
 
 def test_a_run_that_recorded_no_such_files_or_settings_goes_on_and_records_files(
@@ -214,7 +213,7 @@ def test_a_run_that_recorded_no_such_files_or_settings_goes_on_and_records_files
     edited(begun.out, **dict.fromkeys(("batch_tokens", "checkpoint_subfolders", "instructions")))
     goes_on(begun.model_copy(update={"batch_tokens": 300, "arms": ["full", "grid:0.3"]}))
     touch_up(Path(begun.model, "config.json"))
-    refused(settings, "config.json")
+    audit_refused(settings, "config.json")
 
 
 def rewritten(settings: AuditConfig, change: Any) -> None:
@@ -235,7 +234,7 @@ def test_a_setting_that_moves_the_last_bits_is_refused_by_name_with_both_values_
 ) -> None:
     for field, value, old in LAST_BITS:
         changed = begun.model_copy(update={field: value, "launcher": launcher})
-        refused(changed, f"with {field} {old}", f"this command has {value}", "--accept-change")
+        audit_refused(changed, f"with {field} {old}", f"this command has {value}", "--accept-change")
 
 
 @pytest.mark.parametrize(("field", "old"), [("torch", "1.0"), ("transformers", "4.0"), ("device", "NVIDIA Moon")])
@@ -244,7 +243,7 @@ def test_other_versions_and_another_device_are_refused_before_a_model_is_loaded(
 ) -> None:
     rewritten(begun, lambda facts: (facts if field == "device" else facts["versions"]).update({field: old}))
     request.getfixturevalue("no_weights")
-    refused(begun, f"with {field} {old}, this command has", "--accept-change")
+    audit_refused(begun, f"with {field} {old}, this command has", "--accept-change")
 
 
 def test_an_accepted_change_of_last_bits_is_named_by_rows_manifest_verify_and_report(begun: AuditConfig) -> None:
@@ -259,8 +258,10 @@ def test_an_accepted_change_of_last_bits_is_named_by_rows_manifest_verify_and_re
     assert any(words in note for note in read_source([run.path]).notes)
     assert any(words in note for note in verify_folder(run.path).notes)
     goes_on(begun.model_copy(update={"arms": ["random:0.3"]}))  # what the folder has had before needs no flag
-    refused(begun.model_copy(update={"batch_tokens": 301}), "batch_tokens 16384, 300, this command has 301")
-    refused(begun.model_copy(update={"profile": "artifact", "accept_change": True}), "profile", "choose another --out")
+    audit_refused(begun.model_copy(update={"batch_tokens": 301}), "batch_tokens 16384, 300, this command has 301")
+    audit_refused(
+        begun.model_copy(update={"profile": "artifact", "accept_change": True}), "profile", "choose another --out"
+    )
 
 
 def test_without_a_word_about_it_the_folder_s_batch_is_taken(config: Any) -> None:
