@@ -43,7 +43,7 @@ import yaml
 
 from sightline.core.registry import Registry
 from sightline.core.table import TableColumn
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, yaml_line
 from sightline.gate.rules import Term, parse_rule
 from sightline.report.columns import column_of
 from sightline.statistics.metrics import METRICS
@@ -128,12 +128,17 @@ def read_table(path: Path) -> PaperTable:
         found = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         return _TableFile(**found).table()
     except (OSError, yaml.YAMLError) as error:
-        raise SightlineError(f"{path} cannot be read as the file of a table: {error}") from None
+        raise SightlineError(f"{path} cannot be read as the file of a table: {yaml_line(error)}") from None
     except SightlineError as error:
         raise SightlineError(f"{path}: {error}") from None
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        said = f"'{error.args[0]}' is not there" if isinstance(error, KeyError) else str(error)
+        said = f"'{error.args[0]}' is not there" if isinstance(error, KeyError) else _of_keys(str(error))
         raise SightlineError(f"{path} is not the file of a table: {said}") from error
+
+
+def _of_keys(said: str) -> str:
+    """What Python says of arguments, as it is for whoever writes the file."""
+    return re.sub(r"(required )?(positional|keyword(-only)?) argument", "key", said.rpartition("() ")[2])
 
 
 def _known(name: str, keys: Iterable[str], allowed: Iterable[str]) -> None:

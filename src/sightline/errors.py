@@ -38,6 +38,12 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def yaml_line(error: BaseException) -> str:
+    """What a reader of YAML says, and in which line; its first line where it says less."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    return f"line {mark.line + 1}: {problem}" if mark and problem else first_line(error)
+
+
 def named_line(error: BaseException) -> str:
     """The same behind the error's name: ``ValueError: shapes do not match``."""
     name, line = type(error).__name__, first_line(error)

@@ -27,7 +27,7 @@ from pydantic import (
 
 from sightline.core import flags
 from sightline.core.flags import OUTPUT, SPEED, TAKES_URL, WHAT, Flag, described
-from sightline.errors import SightlineError, first_line
+from sightline.errors import SightlineError, yaml_line
 from sightline.places.listing import Place, file_errors, place, read_text
 
 
@@ -181,7 +181,7 @@ def _file_values(path: Path) -> dict[Any, Any]:
     except RecursionError:
         raise SightlineError(f"{path} is nested too deeply to be a mapping of options") from None
     except (yaml.YAMLError, ValueError) as error:  # the second of a number or date that Python has no value for
-        raise SightlineError(f"{path} is not valid YAML: {first_line(error)}") from None
+        raise SightlineError(f"{path} is not valid YAML: {yaml_line(error)}") from None
     if not isinstance(values, dict):
         raise SightlineError(f"{path} must hold a mapping of options")
     return values

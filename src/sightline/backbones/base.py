@@ -347,7 +347,7 @@ def as_dtype(inputs: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tens
 
 # A checkpoint folder: its files, its configuration, a model that is whole.
 
-WEIGHTS = "*.safetensors"
+WEIGHTS, PICKLED = "*.safetensors", "pytorch_model*.bin"
 DESCRIPTION = ("*.json", "*.jinja", "*.txt", "*.model")
 """What a checkpoint has beside its weights: configuration, image processor, tokenizer, chat template."""
 NAMED = 3
@@ -377,6 +377,8 @@ def weight_files(folder: Path, source: str = "") -> list[Path]:
     files = sorted(folder.glob(WEIGHTS))
     if not files:
         name = source or folder
+        if Path(name).is_dir() and not any(folder.glob(PICKLED)):  # of a hub id none would have been fetched
+            raise SightlineError(f"{name} has no *.safetensors weights; fetch the checkpoint again")
         raise SightlineError(
             f"{name} has no *.safetensors weights, and pickle files are not loaded; "
             f"`sightline convert {name} --out NEW_FOLDER` makes safetensors of its pytorch_model.bin"

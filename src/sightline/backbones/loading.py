@@ -18,6 +18,7 @@ import torch
 from sightline.backbones.base import (
     BACKBONES,
     DESCRIPTION,
+    PICKLED,
     WEIGHTS,
     Backbone,
     configuration,
@@ -231,7 +232,6 @@ def first_words(error: Exception) -> str:
 
 # A checkpoint whose weights are a pickle, written anew as safetensors: pickles can run code, so none is audited.
 
-PICKLED = "pytorch_model*.bin"
 CONVERTED = "model.safetensors"
 
 
@@ -264,7 +264,10 @@ def convert(source: str, out: Path) -> Path:
 def _tensors(file: Path) -> dict[str, torch.Tensor]:
     try:
         found = torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except pickle.UnpicklingError:  # torch's own words say how to load it in spite of that
+        reason = "what else it holds could run code; look for a checkpoint with safetensors"
+        raise SightlineError(f"{file.name} is not a plain file of tensors: {reason}") from None
+    except (RuntimeError, EOFError) as error:
         raise SightlineError(f"{file.name} is not a plain file of tensors: {first_line(error)}") from None
     if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
         raise SightlineError(f"{file.name} is not a plain file of tensors: it holds something else")

@@ -106,7 +106,8 @@ def _opened(kind: type[Headed], head: str, written: int) -> HeadFile:
             types = {name: part.get_dtype() for name, part in slices.items()}
             settings = json.loads((file.metadata() or {}).get("config", "{}"))
     except (SafetensorError, OSError) as error:
-        raise SightlineError(f"{kind.name}: {head} is not a safetensors file ({first_line(error)}); {HELP}") from None
+        reason = "it is a folder" if Path(head).is_dir() else first_line(error)
+        raise SightlineError(f"{kind.name}: {head} is not a safetensors file ({reason}); {HELP}") from None
     except ValueError:
         raise SightlineError(f"{kind.name}: the config in the header of {head} is not JSON; {HELP}") from None
     first = next(iter(kind.parts)).format(0)

@@ -83,6 +83,8 @@ def test_what_is_missing_misspelt_or_of_another_type_is_refused(tmp_path: Path, 
     refused("--probes is needed", read_config, None, {"model": "m"})
     refused("cannot read config TMP: Is a directory", read_config, tmp_path, {})
     refused("none.yaml: No such file", read_config, tmp_path / "none.yaml", {})
+    (tmp_path / "open.yaml").write_text("model: x\narms: [full\nlimit: 3\n")
+    refused("is not valid YAML: line 3: ", read_config, tmp_path / "open.yaml", {})
     with pytest.raises(ValueError, match="there is no part 3/2"):
         AuditConfig(**GIVEN, part="3/2")
     for extra, flags in (("", {}), ("", {"image_options": {"max_tiles": 2}}), ("max_tiles: 2\n", {})):

@@ -179,12 +179,12 @@ def test_a_file_says_lines_fields_panels_and_what_is_left_blank() -> None:
         ("of: qwen", "of: llama", "there is no population 'llama'"),
         ("model: qwen", "modell: qwen", "population 'qwen' has unknown keys: modell"),
         ("measure: differences", "measure: guessed", "there is no function 'guessed'"),
-        ("measure: differences", "mesure: differences", "unexpected keyword argument 'mesure'"),
+        ("measure: differences", "mesure: differences", "unexpected key 'mesure'"),
         ("full, Target, 1000", "full, Target, 1, 2, 3, 1000", "row 1 of its lines has 9 entries"),
         ("keep(full) < 0", "keep(full) < 0.5", "'keep(target:0.3) - keep(full) < 0.5' says nothing of two arms"),
         (" - keep(full) < 0", " < 0.5", "'keep(target:0.3) < 0.5' says nothing of two arms"),
         ("keep(full)", "kept(full)", "unknown metric 'kept'"),
-        ("title: One line", "", "missing 1 required positional argument: 'title'"),
+        ("title: One line", "", "missing 1 key: 'title'"),
         ("[n, accuracy,", "[n, accuracies,", "unknown metric 'accuracies'"),
     ],
 )  # fmt: skip
@@ -199,7 +199,7 @@ def test_a_file_that_is_wrong_is_refused_with_its_name_and_the_reason(
 
 def test_a_file_that_is_no_yaml_is_refused_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "x1.yaml").write_text(FILE.read_text().replace("number: X1", "number: ["))
-    with pytest.raises(SightlineError, match=r"x1\.yaml cannot be read as the file of a table"):
+    with pytest.raises(SightlineError, match=r"x1\.yaml cannot be read as the file of a table: line \d+: "):
         read_table(tmp_path / "x1.yaml")
 
 
