@@ -35,6 +35,7 @@ LIMIT, USUAL_GB = "SIGHTLINE_CACHE_GB", 20.0
 """Environment variable with the most gigabytes that fetched images take, and what holds without it."""
 RASTER_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Raster formats only: some of the others hand the file to external programs."""
+NO_IMAGE = f"it is no image of a kind that is read ({', '.join(RASTER_FORMATS)})"
 HEADER_BYTES = 32 * 1024
 """Of an image in which its header is expected: one request."""
 ATTEMPTS = 10

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, UnidentifiedImageError
 
 from sightline.core.probe import Box
 from sightline.errors import SightlineError
 from sightline.places.listing import Place, is_remote, place
 from sightline.probes.data_rows import file_digest
 from sightline.probes.fetched_images import (
+    NO_IMAGE,
     RASTER_FORMATS,
     HeldImage,
     check_image_name,
@@ -303,6 +304,8 @@ def _opened(source: Path | io.BytesIO, called: Place) -> Image.Image:
         raise SightlineError(f"image {called} does not exist") from None
     except Image.DecompressionBombError as problem:
         raise SightlineError(f"image {called} is too large: {problem}") from None
+    except UnidentifiedImageError:  # Pillow's words may hold an address in memory
+        raise SightlineError(f"image {called} cannot be read: {NO_IMAGE}") from None
     except Exception as problem:  # decoders raise whatever they like on damaged files
         raise SightlineError(f"image {called} cannot be read: {problem}") from None
     try:

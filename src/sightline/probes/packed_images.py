@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from sightline.errors import SightlineError, first_line
 from sightline.places.writing import write_whole
-from sightline.probes.fetched_images import RASTER_FORMATS, check_image_name, resolve_image
+from sightline.probes.fetched_images import NO_IMAGE, RASTER_FORMATS, check_image_name, resolve_image
 
 _ENDINGS = {"BMP": ".bmp", "GIF": ".gif", "JPEG": ".jpg", "PNG": ".png", "PPM": ".ppm", "TIFF": ".tif", "WEBP": ".webp"}
 
@@ -26,11 +26,13 @@ def packed_bytes(cell: object) -> bytes | None:
 
 def image_header(data: bytes, where: str) -> tuple[str, tuple[int, int]]:
     """(usual ending of its format, (width, height)) of an image file that is held in memory."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(io.BytesIO(data), formats=RASTER_FORMATS) as image:
             return _ENDINGS[str(image.format)], image.size
+    except UnidentifiedImageError:  # Pillow's words hold an address in memory
+        raise SightlineError(f"{where}: its image cannot be read: {NO_IMAGE}") from None
     except Exception as problem:  # decoders raise whatever they like on damaged files
         raise SightlineError(f"{where}: its image cannot be read: {first_line(problem)}") from None
 

@@ -110,7 +110,7 @@ def test_what_is_no_usable_image_or_missing_is_called_by_its_url(bucket: str, mo
     for name, data, line in (
         ("bomb.png", noise(400, 300), "has 400 x 300 pixels; the limit is 1000"),
         ("bomb.webp", noise(40, 30, "WEBP"), "has 40 x 30 pixels; the limit is 1000"),
-        ("text.png", b"no image at all" * 9000, "cannot be read: cannot identify image file"),
+        ("text.png", b"no image at all" * 9000, "cannot be read: it is no image of a kind that is read"),
         ("float.tif", packed.getvalue(), "has pixel values of mode F, and does not say which is white"),
         ("none.png", b"", "does not exist"),
     ):
