@@ -7,6 +7,7 @@ Every caption becomes a yes/no question; the evidence is the box of the subject,
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from sightline.core.probe import Box, Probe
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, located
 from sightline.probes.data_rows import read_json
 from sightline.probes.formats.base import FORMATS, Format, FormatOption
 from sightline.probes.packed_images import PageImages
@@ -35,6 +36,11 @@ from sightline.probes.regions import (
 _WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 ALIASES: dict[str, str] = _WORDS["aliases"]
 """What captions say -> the name of COCO's category."""
+NEEDED = (
+    "it needs lists of images (id, file_name, width, height), annotations (image_id, category_id, bbox) and "
+    "categories (id, name)"
+)
+"""Of a file of COCO's objects."""
 
 
 class CocoObject(NamedTuple):
@@ -70,24 +76,40 @@ def read_instances(path: Path, wanted: Iterable[str]) -> tuple[dict[str, CocoIma
         for entry in document["annotations"]:
             if str(entry["image_id"]) in images and not entry.get("iscrowd"):
                 annotations[str(entry["image_id"])].append(entry)
-        found = {key: _image(entry, annotations[key], categories) for key, entry in images.items()}
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
-        raise SightlineError(f"{path}: not a COCO instances file: missing or odd {problem}") from None
+        with located(f"{path}: not a COCO instances file"):
+            found = {key: _image(entry, annotations[key], categories) for key, entry in images.items()}
+    except KeyError as problem:
+        raise SightlineError(f"{path}: not a COCO instances file: {problem} is missing; {NEEDED}") from None
+    except (TypeError, ValueError, AttributeError, ArithmeticError):
+        raise SightlineError(f"{path}: not a COCO instances file: {NEEDED}") from None
     return found, tuple(categories.values())
 
 
 def _image(
     entry: Mapping[str, Any], annotations: Iterable[Mapping[str, Any]], categories: Mapping[Any, str]
 ) -> CocoImage:
-    width, height = int(entry["width"]), int(entry["height"])
+    width, height = (_pixels(entry, side) for side in ("width", "height"))
     objects = []
     for annotation in annotations:
         values = four_numbers(annotation["bbox"])
         box = None if values is None else clip_to_image(to_fractions(corners(values, "xywh"), width, height))
         if values is not None and box is not None:
             area = float(annotation.get("area") or values[2] * values[3])
+            if annotation["category_id"] not in categories:
+                raise SightlineError(f"image {entry['id']} has an object of no category that is listed")
             objects.append(CocoObject(categories[annotation["category_id"]], box, area))
     return CocoImage(str(entry["file_name"]), width, height, tuple(objects))
+
+
+def _pixels(entry: Mapping[str, Any], side: str) -> int:
+    """A side of an image."""
+    try:
+        pixels = int(entry[side])
+    except (TypeError, ValueError, OverflowError):
+        pixels = 0
+    if not 0 < pixels <= sys.maxsize:
+        raise SightlineError(f"the {side} of image {entry['id']} is not a positive number of pixels")
+    return pixels
 
 
 def category_of(thing: str, categories: Iterable[str]) -> str | None:

@@ -1,13 +1,13 @@
 """GSR-Bench: the two-object files of What'sUp with COCO's boxes, as hand-made copies of their layout."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from sightline.errors import SightlineError
 from sightline.probes import read_probes
 from sightline.probes.annotations import detect_format, load_regions
 from sightline.probes.formats.gsr import ALIASES, PHRASES, Family, category_of, parse_relation, read_instances
@@ -234,12 +234,13 @@ def test_the_largest_object_is_by_its_outline_and_never_a_crowd(tmp_path: Path) 
     assert image.largest("cat") is None
 
 
-def test_other_files_than_cocos_instances_are_refused(tmp_path: Path) -> None:
+def test_other_files_than_cocos_instances_are_refused(tmp_path: Path, refused: Refused) -> None:
     file = tmp_path / "i.json"
     for content, says in (
-        ("[]", "not a COCO instances file"), ("{", "not a JSON document"), ('{"a": 1}', "'categories'"),
-        *((json.dumps(coco(width=width)), "not a COCO instances") for width in (0, 1e400, 10**400, "wide", None)),
+        ("[]", "not a COCO instances file: it needs lists"), ("{", "not a JSON document"),
+        ('{"a": 1}', "'categories' is missing"),
+        (json.dumps(coco() | {"categories": []}), "image 139 has an object of no category"),
+        *((json.dumps(coco(width=no)), "the width of image 139") for no in (0, -5, math.inf, 10**400, "wide", None)),
     ):  # fmt: skip
         file.write_text(content)
-        with pytest.raises(SightlineError, match=rf"i\.json: .*{says}"):
-            read_instances(file, ["139"])
+        refused(says, read_instances, file, ["139"])
