@@ -362,11 +362,15 @@ def refuse_unusable_place(path: Place) -> None:
 
 
 def _reason(error: OSError | ValueError) -> str:
-    """In a few words, with the way out where the disk is full."""
+    """In a few words, with the way out where there is one."""
     if isinstance(error, ValueError):
         return str(error)
-    room = "; what is finished is kept, free some space and run the same command again" if error.errno in FULL else ""
-    return f"{error.strerror or error}{room}"
+    way_out = ""
+    if error.errno in FULL:
+        way_out = "; what is finished is kept, free some space and run the same command again"
+    elif error.errno == errno.ENOTEMPTY:
+        way_out = "; name another folder"
+    return f"{error.strerror or error}{way_out}"
 
 
 # Which process holds something, told so that others on the same machine can see whether it still lives: names of
