@@ -400,7 +400,7 @@ def put_absent(where: UPath, data: bytes) -> bool:
 def refuse_without_creation(folder: UPath) -> None:
     """Refuses a store on which several processes could create the same object: tried out with one that goes again."""
     trial = folder / f"{TRIAL}{uuid4().hex}"
-    _refuse_look_first(trial)
+    _refuse_look_first(folder)
     try:
         first, second = put_new(trial, b"1"), put_new(trial, b"2")
     finally:

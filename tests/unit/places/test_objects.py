@@ -13,7 +13,6 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from sightline.errors import SightlineError
 from sightline.places import listing
 from sightline.places.listing import (
     StoreError,
@@ -123,8 +122,7 @@ def test_a_store_that_only_looks_first_serves_one_process(monkeypatch: pytest.Mo
     assert create_new(folder / "one", b"mine")
     assert not create_new(folder / "one", b"yours")
     assert read_whole(folder / "one") == b"mine"
-    with pytest.raises(SightlineError, match="processes cannot share work on memory://"):
-        refuse_without_creation(folder)
+    refused("looks-first: processes cannot share work on memory://", refuse_without_creation, folder)
 
 
 def test_lines_are_read_a_part_at_a_time(
