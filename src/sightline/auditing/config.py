@@ -212,4 +212,6 @@ def _in_words(error: ValidationError, path: Path | None) -> str:
     if first["type"] == "extra_forbidden":
         place = f" in {path}" if path is not None else ""
         return f"unknown option '{field}'{place}; known: {', '.join(AuditConfig.model_fields)}"
+    if first["type"] == "path_type":
+        return f"{flag_of(field)}: {first['input']!r} is not a path; write a text, in quotes if it looks like a number"
     return f"{flag_of(field)}: {str(first['msg']).splitlines()[0]}"
