@@ -89,13 +89,15 @@ def build_document_probes(
     if not made and unasked:
         raise SightlineError(f"no question is about one of the {len(found.pages)} pages: {unasked[1]}")
     if not made:
-        first = next(iter(_problems(found, readings)), "nothing on them can be asked for")
+        count = len(found.pages)
+        first = next(iter(_left_out(found, readings)), "nothing on them can be asked for")
         raise SightlineError(
-            f"{len(found.pages)} pages give no question ({first}); scan them upright at 150 dpi or more, or "
-            "bring questions of your own"
+            f"{count} page{'s give' if count != 1 else ' gives'} no question: {first.rstrip('.')}; scan "
+            "upright at 150 dpi or more, or bring questions of your own"
         )
     counts = _counts(found, readings, made)
-    lines = [*_told(found, readings, made, counts, refused, other), *unfound, *_problems(found, readings), *unasked]
+    lines = [*_told(found, readings, made, counts, refused, other), *unfound]
+    lines += [*(f"left out     {each}" for each in _left_out(found, readings)), *unasked]
     construction = {
         "documents": len({page.source for page in found.pages}), "pages": len(found.pages), "ocr": ocr,
         "second": other or "", "sure": READING["sure"], "misread": READING["misread"], "rendering": RULE,
@@ -248,7 +250,7 @@ def _told(
     return lines + ([f"no question  {silent} pages with text give none"] if silent > 0 else [])
 
 
-def _problems(found: FoundPages, readings: Mapping[str, PageReading]) -> list[str]:
-    """A line for every file and page that is left out."""
+def _left_out(found: FoundPages, readings: Mapping[str, PageReading]) -> list[str]:
+    """Every file and page that is left out, and why."""
     pages = [(page.page_id, readings[page.image].problem) for page in found.pages]
-    return [f"left out     {name}: {problem}" for name, problem in (*found.problems, *pages) if problem]
+    return [f"{name}: {problem}" for name, problem in (*found.problems, *pages) if problem]

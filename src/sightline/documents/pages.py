@@ -128,9 +128,10 @@ def find_pages(
                 break
     if not pages:
         shown = ", ".join(str(each) for each in given[:3])
-        first = f"; {problems[0][0]}: {problems[0][1]}" if problems else ""
+        first = f"; {problems[0][0]}: {problems[0][1].rstrip('.')}" if problems else ""
+        count = len(files) + left_out
         raise SightlineError(
-            f"{shown}: no page to read in {len(files) + left_out} files{first}; "
+            f"{shown}: no page to read in {count} file{'s' if count != 1 else ''}{first}; "
             "name a folder with images (JPEG, PNG, TIFF, WebP and others) or PDFs"
         )
     converted = sum(bool(page.image != page.source) for page in pages)

@@ -115,7 +115,7 @@ def test_a_file_that_cannot_be_used_is_named_and_the_others_go_on(
     assert {name for name, (_, said) in UNUSABLE.items() if said in problems[name]} == set(UNUSABLE) == set(problems)
     for name in ("good.png", *list(UNUSABLE)[1:]):
         (folder / name).unlink()
-    refused("no page to read in 1 files; locked.pdf", find_pages, folder, tmp_path / "out")
+    refused("no page to read in 1 file; locked.pdf", find_pages, folder, tmp_path / "out")
     (folder / "locked.pdf").unlink()
     refused("no page to read in 0 files; name a folder", find_pages, folder, tmp_path / "out")
     refused("does not exist; name a folder", find_pages, folder / "gone", tmp_path / "out")
