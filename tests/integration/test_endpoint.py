@@ -133,9 +133,9 @@ def asked_so_far(endpoint: Endpoint) -> int:
 
 
 def test_a_real_server_says_itself_what_it_refuses(endpoint: Endpoint) -> None:
-    with pytest.raises(SightlineError, match=r"422 Unexpected fields in the request: \{'mm_processor_kwargs'\}"):
+    with pytest.raises(SightlineError, match=r"422: Unexpected fields in the request: \{'mm_processor_kwargs'\}"):
         endpoint.ask(Question("What is this?", switches={"extra.mm_processor_kwargs": "{}"}))
     other = Endpoint(f"{endpoint.wire.base}#other")
-    with pytest.raises(SightlineError, match="400 Server is pinned to 'reader-llava'; requested 'other'"):
+    with pytest.raises(SightlineError, match="400: Server is pinned to 'reader-llava'; requested 'other'"):
         other.load()
     assert endpoint.facts()["server"] == "uvicorn"

@@ -207,7 +207,7 @@ class Endpoint(Engine):
         )
 
     def _refusal(self, reply: Returned) -> SightlineError:
-        line = f"{self.wire.host} refuses: {reply.status} {message_of(reply)}"
+        line = f"{self.wire.host} refuses with {reply.status}: {message_of(reply)}"
         if reply.status in ABOUT_THE_QUESTION:
             return SightlineError(line)
         if reply.status in (401, 403):
@@ -379,12 +379,14 @@ class Wire:
             wait = self.first_wait * 2**attempt * random.uniform(0.5, 1.5)
             try:
                 reply = self._read(self._client.request(method, self.base + path, json=body))
-            except httpx.TimeoutException as error:
-                problem = f"{type(error).__name__}, nothing within {self.patience:g} s"
+            except httpx.ConnectTimeout:
+                problem = f"no connection within {self._client.timeout.connect:g} s"
+            except httpx.TimeoutException:
+                problem = f"nothing within {self._client.timeout.read:g} s"
             except httpx.HTTPError as error:
                 problem = self._hidden(named_line(error))
             else:
-                problem = f"{reply.status} {message_of(reply)}"
+                problem = f"{reply.status}: {message_of(reply)}"
                 # Credit that is used up has the status of haste, and no waiting helps.
                 if reply.status not in again or "insufficient_quota" in str(reply.body):
                     return reply
@@ -509,8 +511,10 @@ def message_of(reply: Returned) -> str:
     """What a server says went wrong, short, in whichever place it says it."""
     body = reply.body
     if isinstance(body, str):
+        if not body.strip():
+            return "an empty answer"
         page = body.lstrip()[:1] == "<"
-        return "a web page, no JSON" if page else f"no JSON: {body.strip()[:SHOWN]}" if body.strip() else "nothing"
+        return "a web page, no JSON" if page else f"no JSON: {body.strip()[:SHOWN]}"
     for name in ("error", "message", "detail", "msg"):
         if isinstance(body, dict) and body.get(name):
             body = body[name]

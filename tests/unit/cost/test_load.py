@@ -452,7 +452,7 @@ def measured(server: Played, *clients: int) -> tuple[list[dict[str, Any]], str]:
 
 def test_streams_and_servers_that_fail_end_the_measurement_in_a_sentence_or_are_counted(refused: Refused) -> None:
     for ends, about in (
-        ("refused", "refuses: 400"),
+        ("refused", "refuses with 400"),
         ("broken", "out of luck"),
         ("silent", "without a token"),
         ("cut", "after 8 pieces without saying that it is whole"),

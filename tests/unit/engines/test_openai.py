@@ -167,19 +167,19 @@ def test_what_is_heard(serve: Any, case: str) -> None:
 
 
 REFUSED: dict[str, tuple[Play, tuple[str, ...], int]] = {
-    "its own words": ((400, {"error": {"message": "image\x1b[2J too large"}}), ("400 image\\x1b[2J too large",), 1),
-    "unknown": ((404, {"detail": "no model 'reader'"}), ("404 no model 'reader'",), 1),
+    "its own words": ((400, {"error": {"message": "image\x1b[2J too large"}}), ("400: image\\x1b[2J too large",), 1),
+    "unknown": ((404, {"detail": "no model 'reader'"}), ("404: no model 'reader'",), 1),
     "key": ((401, {"error": {"message": f"wrong key {KEY}"}}), ("wrong key [key]", "OPENAI_API_KEY the key"), 1),
     "page": ((403, "<html><h1>Sign in</h1>"), ("a web page, no JSON",), 1),
-    "credit": ((429, {"error": {"code": "insufficient_quota", "message": "pay"}}), ("429 pay",), 1),
+    "credit": ((429, {"error": {"code": "insufficient_quota", "message": "pay"}}), ("429: pay",), 1),
     "long wait": ((429, {"message": "later"}, {"Retry-After": "99"}), ("asks to wait 99 s", "later"), 1),
-    "always": ((503, {"error": "loading"}), ("in 6 tries, the last: 503 loading", "is the server up"), 6),
+    "always": ((503, {"error": "loading"}), ("in 6 tries, the last: 503: loading", "is the server up"), 6),
     "gone": ((DROPPED, ""), ("in 6 tries, the last: RemoteProtocolError",), 6),
-    "gone for good": ((404, "gone"), ("404 no JSON: gone",), 1),
+    "gone for good": ((404, "gone"), ("404: no JSON: gone",), 1),
     "no JSON": ((200, '{"choices": [{"mess'), ("no JSON: {", "is http://127.0.0.1"), 1),
     "deep": ((200, "[" * 100_000), ("no JSON",), 1),
     "a web page": ((200, "<!doctype html>"), ("a web page, no JSON",), 1),
-    "empty": ((200, ""), ("but nothing",), 1),
+    "empty": ((200, ""), ("but an empty answer",), 1),
     "no choices": ((200, {"choices": []}), ('{"choices": []}',), 1),
     "no message": ((200, {"choices": [{"text": "8.87"}]}), ("no chat completion",), 1),
 }
@@ -208,7 +208,7 @@ def test_a_server_that_is_too_slow_is_given_up_and_one_that_is_not_there(serve: 
         patch.setattr(Wire, "tries", 2)
         engine = Endpoint(f"{server.url}#reader")
     engine.wire.tries = 2
-    refused("in 2 tries, the last: ReadTimeout, nothing within", engine.ask, Question("How much?"))
+    refused("in 2 tries, the last: nothing within 0.1 s", engine.ask, Question("How much?"))
     server.shutdown()
     server.server_close()
     with pytest.raises(SightlineError, match="in 2 tries, the last: ConnectError"):
