@@ -111,13 +111,16 @@ def read_label_studio(campaign: Campaign, path: Path) -> dict[str, list[Answer]]
     """
     try:
         tasks = json.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as problem:
+    except RecursionError:
+        raise SightlineError(f"cannot read {path}: it is nested too deeply to be a list of tasks") from None
+    except (OSError, ValueError) as problem:
         raise SightlineError(f"cannot read {path}: {problem}") from None
     found: dict[str, list[Answer]] = {name: [] for name in PASSES}
     if not isinstance(tasks, list):
         raise SightlineError(f"{path} is not a list of tasks as Label Studio exports it (JSON)")
     places: dict[str, int] = {}
     for number, each in enumerate(tasks, start=1):
+        other = f"{path} task {number} is not as Label Studio writes it"
         try:
             item = campaign.item(str(each["data"][ITEM]))
             if item.id in places:
@@ -126,8 +129,10 @@ def read_label_studio(campaign: Campaign, path: Path) -> dict[str, list[Answer]]
             _read_task(campaign.kind, item, each["annotations"], found)
         except SightlineError as problem:
             raise SightlineError(f"{path} task {number}: {problem}") from None
-        except (KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError) as problem:
-            raise SightlineError(f"{path} task {number} is not as Label Studio writes it: {problem!r}") from None
+        except KeyError as problem:
+            raise SightlineError(f"{other}: {problem} is missing; export it anew, as JSON") from None
+        except (TypeError, IndexError, AttributeError, ValueError, OverflowError):
+            raise SightlineError(f"{other}: a value is of another kind; export it anew, as JSON") from None
     return found
 
 
@@ -174,7 +179,8 @@ def _fields(kind: CampaignKind, item: WorkItem, results: Sequence[Mapping[str, A
             _once(fields, str(name), f"{name!r} is answered", chosen)
         else:
             does = "boxes are upright rectangles" if kind.draws_boxes else "these tasks have no boxes"
-            raise SightlineError(f"region {region!r} is of the type {type_!r}, which is not carried over; {does}")
+            which = f"region {region!r}" if "id" in result else "a result"
+            raise SightlineError(f"{which} is of the type {type_!r}, which is not carried over; {does}")
     for region, text in texts.items():
         if region not in boxes:
             raise SightlineError(f"region {region!r} has a text and no box")
