@@ -159,8 +159,9 @@ def refuse_open(path: Path, judgements: Sequence[Judgements]) -> None:
         raise SightlineError(f"{path} still has open items: {counted}; 'sightline annotate status' has all counts")
     disputed = [each.item.id for each in judgements if each.disputed]
     if disputed:
+        count = f"{len(disputed)} open disagreement{'s' if len(disputed) != 1 else ''}"
         raise SightlineError(
-            f"{path} has {len(disputed)} open disagreements (first: {disputed[0]!r}); "
+            f"{path} has {count} (first: {disputed[0]!r}); "
             "let a third person decide with 'sightline annotate adjudicate'"
         )
 

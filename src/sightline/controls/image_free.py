@@ -152,7 +152,7 @@ def mismatch_mapping(probes: Sequence[Probe], records: Iterable[ImageRegions], s
     absent = [image_id for image_id in pairs if image_id not in words]
     if absent:
         raise SightlineError(
-            f"{len(absent)} images have no region record (first: {absent[0]!r}); "
+            f"{len(absent)} image{'s have' if len(absent) != 1 else ' has'} no region record (first: {absent[0]!r}); "
             "give the annotations that the probes were built from"
         )
     if len(pairs) < 2:

@@ -91,8 +91,9 @@ class Traced:
         numbers = speech.numbers(spoken)
         if not numbers or len(numbers) != 1 + 3 * numbers[0]:
             told = numbers[0] if numbers else 0
+            tokens = f"{told} token{'s' if told != 1 else ''}"
             raise SightlineError(
-                f"the trace tells of {told} tokens and has {len(numbers)} numbers instead of {1 + 3 * told}"
+                f"the trace tells of {tokens} and has {len(numbers)} numbers instead of {1 + 3 * told}"
             )
         if speech.most in numbers:
             raise SightlineError(

@@ -68,7 +68,8 @@ def check_open(probe: Probe) -> None:
         )
     if probe.roles and len(probe.roles) != len(probe.regions):
         raise SightlineError(
-            f"{len(probe.roles)} roles for {len(probe.regions)} regions; give each region one, or none"
+            f"regions and roles differ in number ({len(probe.regions)} and {len(probe.roles)}); give each region one "
+            "role, or none"
         )
     if probe.is_open and probe.target_text not in probe.question:
         raise SightlineError(

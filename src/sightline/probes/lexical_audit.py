@@ -161,8 +161,9 @@ def audit_negatives(probes: Sequence[Probe], records: Iterable[ImageRegions]) ->
     words = {record.image_id: record.texts for record in records}
     missing = [probe for probe in negatives if probe.image_id not in words]
     if missing:
+        have = "probes have" if len(missing) != 1 else "probe has"
         raise SightlineError(
-            f"{len(missing)} probes have no region record (first: image {missing[0].image_id!r}); "
+            f"{len(missing)} {have} no region record (first: image {missing[0].image_id!r}); "
             "give the region file the probes were built from"
         )
     casefold = _images_by_word(words, nfkc_casefold)

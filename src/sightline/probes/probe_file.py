@@ -249,7 +249,9 @@ def verify_lock(path: str | Path, probes: ProbeSet, *, images: Mapping[str, str]
         differences = ["the same probes in another order"]
     changed = [name for name, digest in (images or {}).items() if lock.images.get(name, digest) != digest]
     if changed:
-        differences.append(f"{len(changed)} images with other bytes ({_some(changed)})")
+        differences.append(
+            f"{len(changed)} image{'s' if len(changed) != 1 else ''} with other bytes ({_some(changed)})"
+        )
     if differences:
         raise SightlineError(f"{path} differs from its lock: {'; '.join(differences)}")
     return lock

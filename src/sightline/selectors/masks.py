@@ -224,9 +224,8 @@ class Masks(Selector):
         n = view.cells.shape[0]
         mask = self._mask(view.probe_id, n, view.layout)
         if len(mask.anchors) != k:
-            raise SightlineError(
-                f"masks: {mask.place} keeps {len(mask.anchors)} tokens for probe '{view.probe_id}', not {k}"
-            )
+            kept = f"{len(mask.anchors)} token{'s' if len(mask.anchors) != 1 else ''}"
+            raise SightlineError(f"masks: {mask.place} keeps {kept} for probe '{view.probe_id}', not {k}")
         anchors = torch.tensor(mask.anchors, dtype=torch.long)
         if mask.groups is None:
             return Selection(anchors)

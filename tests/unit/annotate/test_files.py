@@ -316,7 +316,7 @@ def test_sign_off_is_refused_until_nothing_is_open(tmp_path: Path, refused: Refu
     task = sample_task(tmp_path / "task")
     refused("6 of the first pass and 3 of the second pass", annotate, "sign-off", task.path, "--as", "dora")
     answered(task)
-    refused("1 open disagreements", annotate, "sign-off", task.path, "--as", "dora")
+    refused("1 open disagreement ", annotate, "sign-off", task.path, "--as", "dora")
     (disputed,) = [each.item.id for each in read_judgements(task) if each.disputed]
     task.journal.append_all([(ADJUDICATION, "carol", disputed, said(HARD_NEGATIVES, "invalid_bad_box"))])
     lines = annotate("sign-off", task.path, "--as", "dora")

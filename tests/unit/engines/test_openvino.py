@@ -194,7 +194,7 @@ def test_positions_larger_than_the_vocabulary_are_spoken_in_digits(
     refused(f"{len(said) - 1} tokens are no whole numbers", speech.numbers, [*said[:-1], 2])
     refused("token 5 is no digit", speech.numbers, [*said, 5, 2])
     short = NumberCode((0, 1, 3), 1, 2)
-    refused("1 tokens and has 3 numbers instead of 4", Traced.heard, [1, 0, 0, 2], short)
+    refused("1 token and has 3 numbers instead of 4", Traced.heard, [1, 0, 0, 2], short)
     refused("position beyond", Traced.heard, [1, 3, 0, 0, 2], short)
 
 

@@ -65,7 +65,7 @@ def test_where_a_decoy_stands_is_found(
     (finding,) = audit_negatives([negative(source, target)], regions).findings
     assert {name: getattr(finding, name) for name in found} == found
     assert ("same_image_collision" in finding.reasons) == bool(finding.collisions)
-    refused("1 probes have no region record", audit_negatives, [negative("door", "doom", "z")], [image("a", "door")])
+    refused("1 probe has no region record", audit_negatives, [negative("door", "doom", "z")], [image("a", "door")])
     refused("no negatives", audit_negatives, [], [image("a", "door")])
 
 

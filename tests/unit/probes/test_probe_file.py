@@ -127,7 +127,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str, r
         ({"extra": {"x": "\ud800"}}, "'extra' holds a number or text"),
         ({**OPEN_ROW, "answers": []}, "label 'open' with 0 answers"),
         ({**OPEN_ROW, "label": "yes"}, "label 'yes' with 3 answers: open questions, and only they, have some"),
-        ({**OPEN_ROW, "roles": ["answer_value"]}, "1 roles for 2 regions; give each region one, or none"),
+        ({**OPEN_ROW, "roles": ["answer_value"]}, "regions and roles differ in number (2 and 1)"),
         ({**OPEN_ROW, "target_text": "Ada"}, "'Ada' is not in the question; selectors must not be told the answer"),
         ({**OPEN_ROW, "answers": "Ada"}, "answers is 'Ada', expected a list of texts"),
         ({**OPEN_ROW, "answers": ["Ada", " "]}, "answers[1] is ' ', expected non-empty text"),
@@ -264,7 +264,7 @@ NO_LONGER = replace(PROBES[1], label="no", regions=((0.1, 0.1, 0.3, 0.2),))
          "6 changed (p0: question; p1: question; p2: question; and 3 more)"),
         ((replace(PROBES[0], boxes=()), *PROBES[1:]), {}, "1 changed (p0: boxes)"),
         (PROBES[::-1], {}, "the same probes in another order"),
-        (PROBES, {"0.jpg": "sha256:bb"}, "1 images with other bytes (0.jpg)"),
+        (PROBES, {"0.jpg": "sha256:bb"}, "1 image with other bytes (0.jpg)"),
     ],
 )  # fmt: skip
 def test_a_changed_set_is_refused_with_what_changed(

@@ -276,7 +276,7 @@ def test_masks_replay_by_probe_id_and_variant_also_from_gzip(file: Path, refused
     assert selector.count("a:b", 63, Budget.ratio(1.0)) == 2
     assert kept(selector, make_view(probe_id="a:b"), 2) == [3, 5]
     assert kept(selector, make_view(probe_id="c"), 1) == [0]
-    refused("keeps 1 tokens for probe 'c', not 4", selector.select, make_view(probe_id="c"), 4)
+    refused("keeps 1 token for probe 'c', not 4", selector.select, make_view(probe_id="c"), 4)
     packed = file.with_suffix(".jsonl.gz")
     with gzip.open(packed, "wt") as lines:
         for variant, index in (("selected", 1), ("removed", 2)):

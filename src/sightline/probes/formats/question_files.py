@@ -191,7 +191,7 @@ class QuestionFiles(Format):
                 raise SightlineError(said if said.startswith(row.where) else f"{row.where}: {said}") from None
             probes.append(probe)
         if not probes:
-            why = f"none of its {rows} questions can be used: {', '.join(counts.notes())}"
+            why = f"none of its questions can be used: {', '.join(counts.notes())}"
             raise SightlineError(f"{files[0]}: {why if rows else 'holds no questions below its first line'}")
         named = len({(probe.image, probe.image_id) for probe in probes})
         different = list(dict.fromkeys(copies.get(probe.image, probe.image) for probe in probes))
@@ -270,7 +270,7 @@ class QuestionFiles(Format):
         if not asked.boxes:
             return (), ()
         if asked.roles and len(asked.roles) != len(asked.boxes):
-            raise SightlineError(f"{len(asked.roles)} roles for {len(asked.boxes)} boxes")
+            raise SightlineError(f"its boxes and roles differ in number ({len(asked.boxes)} and {len(asked.roles)})")
         form = self.box_format
         size = (1, 1) if form.units == "normalised" else _size(image, data, beside)
         kept: list[tuple[Box, str]] = []

@@ -249,7 +249,7 @@ NO_COLUMN = "nor a table whose first line names a column 'question'"
         ("ocrbench", "[]", "needs a list of questions"),
         ("docvqa", '{"data": [1]}', "row 1: expected an object, found int"),
         ("textvqa", f'{{"data": [{ASKS}}}]}}', "has no column answers; found question_id, question, image_id"),
-        ("textvqa", f'{{"data": [{ASKS}, "answers": []}}]}}', "none of its 1 questions can be used"),
+        ("textvqa", f'{{"data": [{ASKS}, "answers": []}}]}}', "none of its questions can be used"),
         ("qa", "a,b\n1,2\n", "neither parquet nor JSON nor a table whose first line names a column 'question'"),
         ("qa", "image,question,answers\na.png,Who?\n", "line 2: 2 cells under 3 columns"),
         ("qa", "image,question,answers\n", "holds no questions below its first line"),
@@ -275,7 +275,7 @@ def test_bad_boxes_roles_and_images_are_refused_with_their_row(save: Save, parqu
         ({"boxes": [[0.4, 0.1, 0.2, 0.2]]}, "has x2 < x1 or y2 < y1"),
         ({"boxes": [[3, 3, 4, 4]]}, "lies far outside the image; are they xyxy in normalised"),
         ({"boxes": [inside], "roles": ["answer"]}, "role 'answer' is not one of answer_value, fie"),
-        ({"boxes": [inside], "roles": ["context"] * 2}, "2 roles for 1 boxes"),
+        ({"boxes": [inside], "roles": ["context"] * 2}, "its boxes and roles differ in number (1 and 2)"),
         ({"boxes": "somewhere"}, "boxes 'somewhere' are not a JSON list"),
     ]
     for changes, says in bad:
