@@ -174,7 +174,7 @@ class CampaignKind:
     def check(self, fields: Any, *, confirmed: bool) -> dict[str, Any]:
         """The fields, if an annotator may say them; a draft may leave some out."""
         if not isinstance(fields, dict):
-            raise SightlineError(f"an answer is an object of fields, not {type(fields).__name__}")
+            raise SightlineError("an answer must be an object of fields")
         unknown = sorted(set(fields) - set(self.names))
         if unknown:
             raise SightlineError(
@@ -193,7 +193,7 @@ class CampaignKind:
         if self.draws_boxes:
             drawn = fields.get(BOXES, [])
             if not isinstance(drawn, list):
-                raise SightlineError(f"boxes are a list, not {type(drawn).__name__}")
+                raise SightlineError("boxes must be a list")
             checked[BOXES] = [_checked_box(box) for box in drawn]
         if confirmed:
             self._refuse_contradiction(checked)

@@ -133,7 +133,8 @@ def _coerce(value: str, hint: Any, name: str, arm: str) -> Any:
             return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
         return hint(value) if hint in (int, float) else value
     except (KeyError, ValueError):
-        raise SightlineError(f"arm '{arm}': {name}={value} is not a {hint.__name__}") from None
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[hint]
+        raise SightlineError(f"arm '{arm}': {name}={value} is not {wanted}") from None
 
 
 def _print(value: Any) -> str:

@@ -214,4 +214,6 @@ def _in_words(error: ValidationError, path: Path | None) -> str:
         return f"unknown option '{field}'{place}; known: {', '.join(AuditConfig.model_fields)}"
     if first["type"] == "path_type":
         return f"{flag_of(field)}: {first['input']!r} is not a path; write a text, in quotes if it looks like a number"
+    if first["type"] == "dict_type":
+        return f"{flag_of(field)}: {first['input']!r} is not a mapping of names to values"
     return f"{flag_of(field)}: {str(first['msg']).splitlines()[0]}"

@@ -64,8 +64,11 @@ def decoded(path: Path, limit: int = MAX_BYTES, encoding: str | None = None, hin
     encoding = encoding or encoding_of(data)
     try:
         return data.decode(encoding)
-    except (UnicodeDecodeError, LookupError) as problem:
-        raise SightlineError(f"{path}: not {encoding} text ({problem}){hint}") from None
+    except UnicodeDecodeError as problem:
+        said = f"{problem.reason} at byte {problem.start}"
+        raise SightlineError(f"{path}: not {encoding} text ({said}){hint}") from None
+    except LookupError:
+        raise SightlineError(f"{path}: there is no encoding called {encoding}{hint}") from None
 
 
 def read_json(path: str | Place) -> Any:
@@ -124,7 +127,7 @@ def read_objects(path: str | Place) -> Iterator[tuple[int, dict[str, Any]]]:
             except (ValueError, RecursionError) as problem:
                 raise SightlineError(f"{path} line {number}: not JSON: {problem}") from None
             if not isinstance(row, dict):
-                raise SightlineError(f"{path} line {number}: expected a JSON object, found {type(row).__name__}")
+                raise SightlineError(f"{path} line {number}: expected a JSON object")
             yield number, row
 
 
@@ -294,7 +297,7 @@ def _document_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         raise SightlineError(f"{file}: needs a list of questions, or an object with one under 'data'")
     for number, cells in enumerate(rows, start=1):
         if not isinstance(cells, dict):
-            raise SightlineError(f"{file} row {number}: expected an object, found {type(cells).__name__}")
+            raise SightlineError(f"{file} row {number}: expected an object")
         yield f"row {number}", cells
 
 

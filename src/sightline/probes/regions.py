@@ -28,9 +28,11 @@ class BoxFormat:
     @staticmethod
     def declared(order: object, units: object) -> BoxFormat:
         if order not in get_args(Order):
-            raise SightlineError(f"box order {order!r} is not declared as one of xywh, xyxy (--boxes)")
+            stated = "" if order is None else f" {order!r}"
+            raise SightlineError(f"box order{stated} is not declared as one of xywh, xyxy (--boxes)")
         if units not in get_args(Units):
-            raise SightlineError(f"box units {units!r} are not declared as one of pixels, normalised (--units)")
+            stated = "" if units is None else f" {units!r}"
+            raise SightlineError(f"box units{stated} are not declared as one of pixels, normalised (--units)")
         return BoxFormat(cast(Order, order), cast(Units, units))
 
 

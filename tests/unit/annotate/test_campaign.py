@@ -118,7 +118,7 @@ def test_annotators_get_no_readings_of_others_and_the_status_only_counts(task: C
         (HARD_NEGATIVES, {"annotator_notes": 7}, "'Notes' is not a text"),
         (HARD_NEGATIVES, {"annotator_notes": "a\x00b"}, "'Notes' holds a character"),
         (HARD_NEGATIVES, {"invalid_reason": "\u202eodd"}, "'Why it is not valid' holds"),
-        (HARD_NEGATIVES, [], "an answer is an object"),
+        (HARD_NEGATIVES, [], "an answer must be an object"),
         (EVIDENCE, {"boxes": [{"region": [0.5, 0.1, 0.4, 0.2], "role": "context"}]}, "is not x1 < x2"),
         (EVIDENCE, {"boxes": [{"region": [0.1, 0.1, 1.4, 0.2], "role": "context"}]}, "within the image"),
         (EVIDENCE, {"boxes": [{"region": [0.1, 0.1, 0.4, 0.2], "role": "title"}]}, "is not one of"),

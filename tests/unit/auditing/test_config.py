@@ -89,7 +89,7 @@ def test_what_is_missing_misspelt_or_of_another_type_is_refused(tmp_path: Path, 
         AuditConfig(**GIVEN, part="3/2")
     for extra, flags in (("", {}), ("", {"image_options": {"max_tiles": 2}}), ("max_tiles: 2\n", {})):
         file.write_text(f"image_options: [max_tiles]\n{extra}")
-        refused("--image-option: Input should be a valid dictionary", read_config, file, {**GIVEN, **flags})
+        refused("--image-option: ['max_tiles'] is not a mapping", read_config, file, {**GIVEN, **flags})
 
 
 def test_a_gpu_gets_longer_stretches_of_work(monkeypatch: pytest.MonkeyPatch) -> None:

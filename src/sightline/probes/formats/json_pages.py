@@ -81,7 +81,9 @@ class JsonPages(PageFiles):
             wanted = (
                 "four numbers (x1, y1, x2, y2 in pixels)" if "box" in self.at else "points x, y, none beyond floats"
             )
-            raise SightlineError(f"{where}: needs {key!r} of {wanted}, found {str(entry.get(key))[:80]}")
+            found = entry.get(key)
+            shown = "nothing" if found is None else str(found)[:80]
+            raise SightlineError(f"{where}: needs {key!r} of {wanted}, found {shown}")
         return box
 
 

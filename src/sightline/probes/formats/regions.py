@@ -157,7 +157,7 @@ def _read_record(
     if form.units == "pixels" and (width is None or height is None) and size_of is not None:
         width, height = size_of(image)
     if form.units == "pixels" and not all(isinstance(side, int | float) and side > 0 for side in (width, height)):
-        raise SightlineError(f"boxes in pixels need the image's width and height, found {width!r} x {height!r}")
+        raise SightlineError("boxes in pixels need the image's width and height, both above 0")
     found: list[Word] = []
     largest: float | None = None
     for position, word in enumerate(words):

@@ -247,7 +247,7 @@ NO_COLUMN = "nor a table whose first line names a column 'question'"
     [
         ("textvqa", '{"data": {}}', "needs a list of questions, or an object with one under 'data'"),
         ("ocrbench", "[]", "needs a list of questions"),
-        ("docvqa", '{"data": [1]}', "row 1: expected an object, found int"),
+        ("docvqa", '{"data": [1]}', "row 1: expected an object"),
         ("textvqa", f'{{"data": [{ASKS}}}]}}', "has no column answers; found question_id, question, image_id"),
         ("textvqa", f'{{"data": [{ASKS}, "answers": []}}]}}', "none of its questions can be used"),
         ("qa", "a,b\n1,2\n", "neither parquet nor JSON nor a table whose first line names a column 'question'"),

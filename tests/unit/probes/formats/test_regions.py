@@ -41,8 +41,8 @@ SMALL = [1, 2, 3, 4]
 @pytest.mark.parametrize(
     ("rows", "options", "says"),
     [
-        ([record(SMALL)], {}, "line 1: box order None is not declared"),
-        ([record(SMALL)], {"order": "xyxy"}, "units None are not declared"),
+        ([record(SMALL)], {}, "line 1: box order is not declared"),
+        ([record(SMALL)], {"order": "xyxy"}, "box units are not declared"),
         ([PIXELS, record(SMALL)], {"order": "xywh"}, "the header declares boxes 'xyxy', the command line 'xywh'"),
         ([PIXELS, record([0.1, 0.1, 0.4, 0.3])], {}, "declared as pixels, but no coordinate in the file exceeds 1"),
         ([PIXELS, record(SMALL), record(SMALL)], {}, "line 3: image id 'r' was already on line 2"),

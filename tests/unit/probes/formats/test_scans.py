@@ -129,7 +129,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("ms_read", {"recognitionResults": []}, "list of pages under recognitionResults"),
     ("ms_read", {"recognitionResults": [{}]}, "page 0 has no list 'lines'"),
     ("ms_read", read_pages({"lines": [{"text": []}]}), "page 0 line 0 is no"),
-    *(("ms_read", read_pages({"lines": [{"text": "x", "boundingBox": each}]}), f"found {str(each)[:9]}")
+    *(("ms_read", read_pages({"lines": [{"text": "x", "boundingBox": each}]}), f"found {str(each or 'nothing')[:9]}")
       for each in ([1, 2, 3], [1, 2, 10**400, 4], ["a"] * 4, None)),
     ("ms_read", read_pages({}, {}), "was already described by another page"),
     ("funsd", {"form": [*FORM, {"text": "x", "words": []}]}, "line 2: needs 'box' of four numbers"),

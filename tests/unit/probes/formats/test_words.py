@@ -198,7 +198,7 @@ def test_columns_are_understood_by_their_names(tmp_path: Path, name: str) -> Non
         (FRACTIONS, {}, "read as pixels, but no coordinate exceeds 1 (--units normalised)"),
         (TABLES["corners"], {"units": "normalised"}, "png': every box is"),
         (SIZES, {}, "--format-option encoding=cp1252"),
-        (FIRST, {"encoding": "klingon"}, "not klingon text"),
+        (FIRST, {"encoding": "klingon"}, "there is no encoding called klingon"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_said(
