@@ -136,7 +136,7 @@ def test_least_keep_is_the_fewest_tokens_near_the_reference(run: Any) -> None:
     )
 
 
-def test_what_cannot_be_fitted_or_judged_is_refused_in_one_line(run: Any, refused: Refused) -> None:
+def test_what_cannot_be_fitted_or_judged_is_refused_in_one_line(run: Any, tmp_path: Path, refused: Refused) -> None:
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"selector": "grid"}, "has no arm 'grid:0.15'; run it too"),
         ({"levels": (LOW, Budget.ratio(0.9))}, "has no arm 'target:0.9'"),
@@ -149,6 +149,8 @@ def test_what_cannot_be_fitted_or_judged_is_refused_in_one_line(run: Any, refuse
     for changes, reason in cases:
         settings: dict[str, Any] = {"name": "confidence_fallback", "selector": "target", "levels": LEVELS, **changes}
         refused(reason, tune, run, *map(settings.pop, ("name", "selector", "levels")), draws=200, **settings)
+    few = load_run(make_run(tmp_path / "few", images=6, arms=ARMS))
+    refused("a policy needs 10 of each", tune, few, "confidence_fallback", "target", LEVELS, draws=200)
     short = played("short", [1.0, 1.0], [0.3, 0.3], tasks=TASKS[:2])
     for judge, reason in (
         (lambda: verdict(short, FIXED, MANY, draws=200), "have other probes"),

@@ -219,7 +219,9 @@ def test_what_rows_lack_leaves_out_what_needs_it_or_is_named(refused: Refused) -
 
 
 @pytest.mark.parametrize("first", ["full", "full+remove_evidence", "full+swap_positions"])
-def test_the_full_margin_is_the_plain_one_whichever_arm_was_named_first(tmp_path: Path, first: str) -> None:
+def test_the_full_margin_is_the_plain_one_whichever_arm_was_named_first(
+    tmp_path: Path, first: str, refused: Refused
+) -> None:
     arms = [*dict.fromkeys([first, "full", "full+remove_evidence", "full+swap_positions", "full+occlude_evidence"])]
     run = load_run(make_run(tmp_path / "run", images=6, arms=[*arms, "target:0.3"]))
     plain = run.frame().query("arm == 'full'").set_index("probe_id")["margin"]
@@ -227,3 +229,5 @@ def test_the_full_margin_is_the_plain_one_whichever_arm_was_named_first(tmp_path
     assert found["full_margin"].to_dict() == plain[found.index].to_dict()
     grayed = run.frame().query("arm == 'full+occlude_evidence'").set_index("probe_id")["margin"]
     assert found["occlusion_drop"].tolist() == pytest.approx((plain - grayed)[found.index].tolist())
+    unpruned = run.frame()[lambda rows: rows["selector"] == "full"]
+    refused("no positive probe of a pruning arm has regions", samples, unpruned, probe_scales(run))

@@ -13,7 +13,7 @@ from sightline.statistics.bootstrap import difference_interval, metric_interval
 from sightline.statistics.correct_positives import correct_positive_provenance
 from sightline.statistics.correlation import pearson, spearman_intervals
 from sightline.statistics.intervals import wilson
-from sightline.statistics.metrics import METRICS
+from sightline.statistics.metrics import METRICS, said_yes
 from sightline.statistics.summaries import arm_summary, paired_differences
 from tests.refusals import Refused
 from tests.unit.statistics.test_summaries import frame
@@ -33,6 +33,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: ArmRows.of(["yes", "no"], [1.0, 2.0]), "labels must be true or false"),
     (lambda: ArmRows.of([], []), "no rows"),
     (lambda: METRICS.get("acuracy"), "unknown metric 'acuracy'"),
+    (lambda: said_yes(ArmRows.of([True, False])), "neither margins nor predictions"),
     (lambda: correct_positive_provenance(ArmRows.of([True], [1.0], ecr=[0.0], has_regions=[False])),
      "provenance cannot be computed: there are no positives with regions"),
     (lambda: arm_summary(frame().drop(columns="image_id")), "no column 'image_id'"),
